@@ -361,12 +361,8 @@ func (s *Store) publish(ctx context.Context, key flightKey, b building, env Envi
 		s.trash = append(s.trash, b.dir)
 	} else {
 		old := k
-		k = &kept{environment: env, dir: t.freeDir(env.Digest), inodes: inodes, used: time.Now(), built: time.Now(), verified: true}
-		err := os.Rename(b.dir, k.dir)
-		for ; errors.Is(err, fs.ErrExist); err = os.Rename(b.dir, k.dir) {
-			k.dir = t.freeDir(env.Digest) // another process took the name in this moment
-		}
-		if err != nil {
+		k = &kept{environment: env, inodes: inodes, used: time.Now(), built: time.Now(), verified: true}
+		if k.dir, err = t.place(b.dir, env.Digest); err != nil {
 			return err
 		}
 		t.kept[env.Digest] = k
@@ -410,16 +406,22 @@ func (s *Store) damaged(tenantName, digest string) *kept {
 	return k // an environment that could not be read, too: the caller has a new one
 }
 
-// freeDir is where a new environment of a digest goes.
+// place moves a new environment of a digest from dir to the tenant, and returns its new directory.
 // The plain name may still be taken by a retired environment that is leased.
-func (t *tenant) freeDir(digest string) string {
+func (t *tenant) place(dir, digest string) (string, error) {
 	first := filepath.Join(t.dir, strings.TrimPrefix(digest, "sha256:"))
-	dir := first
+	to := first
 	for i := 1; ; i++ {
-		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-			return dir
+		_, err := os.Lstat(to)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = os.Rename(dir, to)
+			if !errors.Is(err, fs.ErrExist) { // else another process took the name in this moment
+				return to, err
+			}
+		} else if err != nil {
+			return "", err
 		}
-		dir = fmt.Sprintf("%s.%d", first, i)
+		to = fmt.Sprintf("%s.%d", first, i)
 	}
 }
 

@@ -3,7 +3,6 @@ package environment
 import (
 	"errors"
 	"fmt"
-	"os"
 )
 
 // ErrInUse says that an execution uses an environment of the tenant, or that one is built.
@@ -33,8 +32,8 @@ func (s *Store) Purge(tenantName string) (removed int, bytes int64, err error) {
 		}
 		removed, bytes = removed+1, bytes+k.environment.SizeBytes
 	}
-	// Only the small files are left, or what could not be read.
-	if err := os.RemoveAll(t.dir); err != nil {
+	// Only the small files are left, or what could not be read, which may be large.
+	if err := s.setAside(t.dir); err != nil {
 		return removed, bytes, fmt.Errorf("environments of tenant %s: %w", tenantName, err)
 	}
 	delete(s.tenants, name)

@@ -324,6 +324,12 @@ func TestTenantThatCannotBeRead(t *testing.T) {
 	again := openStore(t, c)
 	wantKeys(t, again, "other/b", "other/c")
 	unread(again)
+	b, err := again.newDir()
+	mustDo(t, err)
+	z := strings.Repeat("z", 64)
+	if err := again.publish(t.Context(), flightKey{"acme", z}, b, Environment{Digest: "sha256:" + z}, func() bool { return true }); !durable.MayPass(err) {
+		t.Errorf("a new environment: got %v, want the error of the system", err)
+	}
 	for range 2 {
 		if _, _, err := again.Purge("acme"); err == nil {
 			t.Error("purged without an error")

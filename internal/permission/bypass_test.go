@@ -433,6 +433,7 @@ func TestRunnersWithOperands(t *testing.T) {
 		"logsave -a f", "envchain ns", "dtach -n s", "dtach -A s -r none", "coresched new -t pid", "npm explore p",
 		"aws-vault exec p", "aws-vault --debug exec -d 1h p", "aws-vault exec --region r p",
 		"sops exec-env f", "sops exec-env --user bob f", "sops -i exec-file f", "sops exec-file --filename n f",
+		"gnice -n 5", "gstdbuf -o L", "genv -u X", "/usr/bin/time -o f",
 	} {
 		decideRows(t, []row{
 			{"Bash(" + words + ":*)", words + " id", false},

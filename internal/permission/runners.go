@@ -91,7 +91,7 @@ var anyWord = strings.Fields(`
 	docker podman nerdctl buildah lxc lxc-attach ctr runc crun flatpak snap vagrant
 	ssh slogin rsh rlogin rexec autossh mosh tmux screen script
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
-	perf rr direnv machinectl gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
+	chpst choom cgexec cpulimit nsenter sshpass unshare bwrap systemd-nspawn perf rr direnv machinectl gdb lldb nc ncat netcat socat lftp ftp telnet dc m4 gm4`)
 
 // A runnerUsage describes a runner's arguments, to find the program that it runs.
 type runnerUsage struct {
@@ -116,6 +116,7 @@ var runnerUsages = map[string]runnerUsage{
 	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "grc": {valued: "c"},
 	"gosu": {operands: 1}, "su-exec": {operands: 1}, "setuidgid": {operands: 1}, "envuidgid": {operands: 1},
 	"envdir": {operands: 1}, "setlock": {operands: 1}, "logsave": {operands: 1}, "envchain": {operands: 1},
+	"gnice": {valued: "n"}, "genv": {valued: "uCS"}, "gstdbuf": {valued: "ioe"}, "gxargs": {valued: "InPdLsaE"}, "time": {valued: "fo"},
 	"dtach": {valued: "er", operands: 1}, "coresched": {valued: "sdt", operands: 1}, "npm explore": {operands: 1},
 	"sops": {operands: 1, long: []string{"--user", "--filename"}},
 	"aws-vault": {valued: "dt", operands: 2, long: []string{

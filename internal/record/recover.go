@@ -154,7 +154,7 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 	if err != nil {
 		return err
 	}
-	if s.foreign(x.ID) == nil { // else countEarlier or removed counts it
+	if s.foreign(x.ID) == nil { // else countEarlier counts it
 		u := s.usageOf(x.Tenant)
 		u.all.Add(after - before)
 		u.ended.Add(after)
@@ -218,7 +218,9 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrEnded):
-		// Open did not close it: the file could not be read then, or the row was still in the journal.
+		// Open did not close it: the file could not be read then, or the row was still in the journal. From now on this
+		// process counts it, also if it was an earlier process's.
+		s.forget(l.id)
 		if err := s.closeIfEnded(ctx, x); err != nil {
 			return err
 		}

@@ -338,6 +338,20 @@ func TestEndOnlyInUnreadSpool(t *testing.T) {
 			}
 			return next
 		},
+		"Reopen after Adopt": func(t *testing.T, s *Store, readable func()) *Store {
+			if err := s.HandOver(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			next := openBeside(t, s.config.Dir, "x")
+			if err := errors.Join(s.Close(), next.Adopt(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			readable()
+			if _, err := next.Reopen(t.Context(), "x"); !errors.Is(err, ErrEnded) {
+				t.Errorf("reopen: got %v", err)
+			}
+			return next
+		},
 	} {
 		t.Run(name, func(t *testing.T) { testEndOnlyInUnreadSpool(t, later) })
 	}
