@@ -52,6 +52,9 @@ makers='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestDeadli
 faults='^TestHostileFault$/^fault-(01|02|03|04|08|10|12|14)-'
 other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
 
+# Tests of networks with servers, or other programs, that the guest does not have.
+servers='^TestNetwork(Bypasses|Clients|Credentials|Flood|Rules)$'
+
 planned() {
 	daemon_checks
 	room_tests cgroup '!cgroup' -test.run .
@@ -69,7 +72,7 @@ planned() {
 	daemon_tests '!catalogue, files and leaks' -test.run '^TestHostile(Leak|Filesystem)$'
 	daemon_tests '!catalogue, faults' -test.run "$faults"
 	daemon_tests 'doctor' -test.run '^TestDoctor'
-	daemon_tests 'network' -test.run '^TestNetwork'
+	daemon_tests 'network' -test.run '^TestNetwork' -test.skip "$servers"
 	joined
 	if [[ $form == all ]]; then
 		beside sandbox_made
@@ -85,6 +88,7 @@ planned() {
 	nothing_is_left
 	leave_out "sandbox, $elsewhere: much work that cgroups have no part in"
 	leave_out "sandbox, scripts of Python zygotes that are not $scripts_of_kernel: what Python does is the same on every kernel"
+	leave_out "$servers: they need programs that the guest lacks, such as nginx and git"
 	leave_out "TestHostileAPI: its cases attack the daemon's own code, which is the same on every machine; other cases test limits and ends of sandboxes"
 	leave_out 'the embedded Python: to unpack it takes two minutes in emulation'
 }

@@ -37,7 +37,7 @@ type soakKind struct {
 }
 
 var soakKinds = []soakKind{
-	{"script", func() *pb.ExecuteRequest { return script("calculator", "scripts/calc.py", "1 + 2") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
+	{"script", func() *pb.ExecuteRequest { return wall(script("soak", "scripts/add.py"), time.Minute) }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
 	{"Python", func() *pb.ExecuteRequest { return code("hostile", "open('made', 'w').write('x'); print('hi')") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
 	{"shell", func() *pb.ExecuteRequest { return shell("hostile", "echo hi; head -c 100000 /dev/zero | tee made") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
 	{"command", func() *pb.ExecuteRequest { return command("hostile", "ls /") }, pb.ExecutionEnd_EXECUTION_END_EXITED, 0},
@@ -235,10 +235,12 @@ func leakSoak(t *testing.T, _ *running, _ hostileCase) {
 		}
 	}
 	d := startHostile(t, "listen: {unix: s.sock, metrics_tcp: \"127.0.0.1:0\"}\n")
+	// A skill without a timeout: on a busy machine, in emulation, a script takes longer than the skill calculator allows.
+	d.addSkill("soak", "", map[string]string{"scripts/add.py": "import argparse\nprint(1 + 2)\n"})
 	// The daemon keeps both Python zygotes of these programs. On a busy machine the second one starts late.
 	until(t, "there are no two Python zygotes", func() bool {
 		d.works()
-		d.run(script("calculator", "scripts/calc.py", "1 + 2")).wantExit(t, 0)
+		d.run(wall(script("soak", "scripts/add.py"), time.Minute)).wantExit(t, 0)
 		return len(d.allPythonZygotes()) == 2
 	})
 	d.goroutines() // keeps its connection
