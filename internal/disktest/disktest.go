@@ -26,11 +26,7 @@ func Mount(t testing.TB, dir, options string) (remount func(options string)) {
 		}
 	}
 	mount(0, options)
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	unmounting(t, dir)
 	return func(options string) { mount(unix.MS_REMOUNT, options) }
 }
 
@@ -64,13 +60,7 @@ func MountBusy(t testing.TB, dir string) (unmount func()) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4k"); err != nil {
 		t.Fatal(err)
 	}
-	unmount = sync.OnceFunc(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(unmount)
-	return unmount
+	return unmounting(t, dir)
 }
 
 // MountDead makes a directory that can't be read until unmount: the process that serves its file system (fuse(4)) has
@@ -90,6 +80,12 @@ func MountDead(t testing.TB, dir string) (unmount func()) {
 	if err := errors.Join(err, unix.Close(fd)); err != nil {
 		t.Fatal(err)
 	}
+	return unmounting(t, dir)
+}
+
+// unmounting returns a function that unmounts dir once. The end of the test calls it, too.
+func unmounting(t testing.TB, dir string) (unmount func()) {
+	t.Helper()
 	unmount = sync.OnceFunc(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
