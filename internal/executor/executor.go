@@ -485,9 +485,8 @@ func (x *Executor) run(r *run, ticket *admission.Ticket) {
 		return
 	}
 	r.recordStarted()
-	// A cancel before setProcess did not stop p. Until stop is called, only cancel ends r.ctx, so
-	// there is a cancellation.
-	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.cancelled().grace) })
+	// Cancels before setProcess did not stop p. Until stop is called, only cancel ends r.ctx.
+	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.shortestGrace()) })
 	exit, err := p.Wait()
 	stop()
 	ended := r.outcome(exit, err, out)

@@ -649,6 +649,31 @@ func TestCancelRunning(t *testing.T) {
 	}
 }
 
+// The program's first output can reach the client before the start has returned. Of two cancels in between, the shorter
+// grace holds, whichever comes first.
+func TestCancelTwiceDuringTheStart(t *testing.T) {
+	for _, graces := range [][]time.Duration{{time.Minute, 0}, {0, time.Minute}} {
+		f := newFake()
+		var x *Executor
+		x = newExecutor(t, t.TempDir(), func(_ context.Context, s sandbox.Spec, _ sandbox.IO) (process, error) {
+			for i, grace := range graces {
+				if _, err := x.CancelSoon(t.Context(), who, s.ID, fmt.Sprint("call ", i), "", grace); err != nil {
+					t.Error(err)
+				}
+			}
+			return f, nil
+		})
+		id := execute(t, x, scriptRequest())
+		if grace := <-f.stopped; grace != 0 {
+			t.Errorf("cancels with graces %v: the program got %s", graces, grace)
+		}
+		follow(t, x, id)
+		if e, err := x.Get(t.Context(), who, id); err != nil || e.Outcome.End != Cancelled || e.Outcome.Evidence.CancelledBy != "call 0" {
+			t.Errorf("got %+v, %v", e.Outcome, err)
+		}
+	}
+}
+
 func TestOtherTenantsSeeNothing(t *testing.T) {
 	f := newFake()
 	f.exit <- sandbox.Exit{End: sandbox.Exited}

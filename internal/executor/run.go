@@ -13,7 +13,7 @@ import (
 // A run is what changes of an execution between its acceptance and its outcome. Only the
 // goroutine of Executor.run writes its fields, with two exceptions: the sandbox calls collect
 // before Wait returns, and a write of output may be the first to record the start. Other
-// goroutines use the context and the channels, and proc after startDone is closed.
+// goroutines use the context and the channels, proc after startDone is closed, and stopping under its lock.
 type run struct {
 	*execution
 	ticket    *admission.Ticket // others ask it for the position only
@@ -31,6 +31,11 @@ type run struct {
 	startDone chan struct{} // closed when the sandbox's start has succeeded or failed
 	done      chan struct{} // closed when the execution has ended
 	proc      process       // set before startDone is closed; nil: none
+	stopping  struct {
+		sync.Mutex
+		grace time.Duration // the shortest of all cancellations
+		asked bool
+	}
 }
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
@@ -54,14 +59,26 @@ func (c *cancellation) Error() string { return "cancelled by " + c.by }
 // the context, a running program with Stop. It may be called by many goroutines. The first
 // cause stays as evidence; of several graces the one that ends first holds (Process.Stop).
 func (r *run) cancel(c *cancellation) {
+	r.stopping.Lock()
+	if s := &r.stopping; !s.asked || c.grace < s.grace {
+		s.grace, s.asked = c.grace, true
+	}
+	r.stopping.Unlock()
 	r.end(c)
 	select {
 	case <-r.startDone:
 		if r.proc != nil {
 			r.proc.Stop(c.grace)
 		}
-	default: // Executor.run stops it, with the first cause's grace
+	default: // Executor.run stops it, with shortestGrace
 	}
+}
+
+// shortestGrace returns the shortest grace of the cancellations so far.
+func (r *run) shortestGrace() time.Duration {
+	r.stopping.Lock()
+	defer r.stopping.Unlock()
+	return r.stopping.grace
 }
 
 // cancelled returns why the context has ended, or nil.
