@@ -114,6 +114,7 @@ func TestForkServerJudges(t *testing.T) {
 	links["link0"] = "->main.py"
 	long := strings.Repeat("x", 5000)
 	const base = "PYTHONUSERBASE=/workspace/base"
+	packages := "venv/lib/" + version + "/site-packages"
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -141,6 +142,9 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "a link that leads out", files: map[string]string{"a": "->/usr/share"}, by: "exec"},
 		{name: "a link to a directory beside", files: map[string]string{"a": "->/workspacex"}},
 		{name: "a link to a link to a package", files: map[string]string{"json": "->b", "b": "->c", "c/__init__.py": ""}, by: "exec"},
+		{name: "a module in a virtual environment", files: map[string]string{"venv/pyvenv.cfg": "", "venv/json.py": "print('venv')"}, args: []string{"-c", judgedCode, "/workspace/venv"}, by: "exec"},
+		{name: "a package of a virtual environment", files: map[string]string{packages + "/json.py": "print('package')"}, args: []string{"-c", judgedCode, "/workspace/" + packages}, by: "exec"},
+		{name: "a part of a package of a virtual environment", files: map[string]string{packages + "/a/json.py": ""}},
 		{name: "many names", files: many, args: []string{"many/main.py"}, by: "exec"},
 		{name: "many links", files: links, args: []string{"link1500"}, by: "exec"},
 		{name: "some links", files: links, args: []string{"link20"}, by: "exec"}, // the others are in a circle's way

@@ -58,19 +58,26 @@ def hides(directory, preloaded):
     return False
 
 
+# Where a virtual environment in the directory venv has its packages (PEP 405).
+_SITE = re.compile(r"/venv/lib(64)?/python[\d.]+/site-packages")
+
+
 def hides_beneath(top, preloaded):
     """Whether a directory beneath top has a module with the name of a preloaded one. Any of
-    these directories may come first on sys.path. Also true if there are too many files."""
+    these directories may come first on sys.path. Also true if there are too many files. Of the
+    packages of the skill's virtual environment, which can be many, only the names count."""
     left, found = MAX_WALKED, [(top, 0)]
     while found:
         directory, depth = found.pop()
+        if _SITE.fullmatch(directory[len(top):]):
+            if hides(directory, preloaded):
+                return True
+            continue
         with os.scandir(directory) as entries:
             entries = [entry for entry, _ in zip(entries, range(left + 1))]
         left -= len(entries)
         if left < 0 or depth > MAX_DEPTH:
             return True
-        if directory == os.path.join(top, "venv") and any(e.name == "pyvenv.cfg" for e in entries):
-            continue  # the skill's virtual environment, which comes after the standard library
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 if is_module(entry.name, directory, preloaded) or entry.is_symlink() and hides_by_link(entry, top, preloaded):
