@@ -103,10 +103,10 @@ TEST_ENV = GOFLAGS="$${GOFLAGS:-} -trimpath -tags=$(TAGS)" SKILLRUN_BIN=$(CURDIR
 
 .PHONY: test
 test: packages-test ## Runs every test but the mutations, as root
-	@$(MAKE) --no-print-directory -j2 $(TOOLS)/gotestsum $(TOOLS)/grpcurl build mcp-clients
+	@$(MAKE) --no-print-directory -j2 $(TOOLS)/gotestsum $(TOOLS)/grpcurl build
 	@echo "==> test"
 	@mkdir -p .cache
-	@$(MAKE) --no-print-directory -j2 test-counted test-uncounted
+	@bash .ci/disk.sh $(MAKE) --no-print-directory -j2 test-counted test-uncounted
 	@cat $(foreach part,counted uncounted faults,.cache/test-$(part).json) >.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover-counted.out .cache/cover-faults.out
@@ -123,7 +123,7 @@ TESTED = $(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-$(1).json
 test-counted:
 	@$(call TESTED,counted) -coverprofile=.cache/cover-counted.out $(COUNTING) -p 2 $(FIRST) $$(go list ./... | grep -vxF "$$(go list $(FIRST) $(UNCOUNTED))")
 
-test-uncounted:
+test-uncounted: mcp-clients
 	@SKILLRUN_TEST_MUTATION=later $(call TESTED,uncounted) $(UNCOUNTED)
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(call TESTED,faults) -coverprofile=.cache/cover-faults.out -tags $(TAGS),skillrun_faults -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
@@ -132,7 +132,7 @@ test-uncounted:
 test-mutation: packages-test $(TOOLS)/gotestsum $(TOOLS)/grpcurl build ## Runs the hostile suite against daemons without a layer or a bound, as root
 	@echo "==> mutations"
 	@mkdir -p .cache
-	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
+	@$(TEST_ENV) bash .ci/disk.sh gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
 	@$(TEST_ENV) SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test $(TEST_FLAGS) -run TestPromises ./docs/
 
 .PHONY: test-faults
