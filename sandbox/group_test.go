@@ -640,10 +640,10 @@ func TestCostOfIdleGroups(t *testing.T) {
 	if each > maxIdleGroup {
 		t.Errorf("an idle group that was used costs %d bytes, want at most %d", each, maxIdleGroup)
 	}
+	noLeftovers(t, h) // also ends the pool, whose waiting sandboxes have files
 	if got := keptFiles(t, files); got > files {
 		t.Errorf("open files: got %d, want %d", got, files)
 	}
-	noLeftovers(t, h)
 }
 
 // The test logs the memory of a group's zygote, also with a Python zygote.
