@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,17 +18,20 @@ type Process struct {
 	io      IO
 	started time.Time
 	setup   time.Duration
-	stop    chan time.Duration // the graces that Stop was called with
-	done    chan struct{}      // closed when exit and err are set
+	stop    chan struct{} // has an element after a Stop that watch has not seen
+	done    chan struct{} // closed when exit and err are set
 	exit    Exit
 	err     error
+
+	stopping sync.Mutex
+	stopBy   time.Time // guarded by stopping: when the grace of a Stop ends first; zero: none was called
 }
 
 func newProcess(c *sandbox, io IO, begin time.Time) *Process {
 	now := time.Now()
 	return &Process{
 		sandbox: c, io: io, started: now, setup: now.Sub(begin),
-		stop: make(chan time.Duration, maxStops), done: make(chan struct{}),
+		stop: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
@@ -48,17 +52,27 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// maxStops is how many calls of Stop may be queued; further calls are dropped.
-const maxStops = 16
-
 // Stop sends SIGTERM to every process, and SIGKILL after grace to the remaining
 // ones. With a grace of zero it sends SIGKILL at once. Stop doesn't wait for
 // the end. After several calls, the grace that ends first counts.
 func (p *Process) Stop(grace time.Duration) {
-	select {
-	case p.stop <- grace:
-	default:
+	by := time.Now().Add(grace)
+	p.stopping.Lock()
+	if p.stopBy.IsZero() || by.Before(p.stopBy) {
+		p.stopBy = by
 	}
+	p.stopping.Unlock()
+	select {
+	case p.stop <- struct{}{}:
+	default: // watch will see this grace together with an earlier one
+	}
+}
+
+// graceLeft returns the time until the first grace ends.
+func (p *Process) graceLeft() time.Duration {
+	p.stopping.Lock()
+	defer p.stopping.Unlock()
+	return time.Until(p.stopBy)
 }
 
 // ErrLost means that init ended without a report: it was killed from outside the

@@ -113,8 +113,8 @@ func (w *watch) wait() endFrame {
 			w.oomTick = time.After(oomPeriod)
 		case <-w.oomTick:
 			w.checkOOM()
-		case grace := <-w.p.stop:
-			w.end(Stopped, NoDeadline, grace)
+		case <-w.p.stop:
+			w.end(Stopped, NoDeadline, w.p.graceLeft())
 		case <-w.kill.C:
 			w.killAll()
 		case <-w.force.C:
