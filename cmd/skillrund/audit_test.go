@@ -310,7 +310,7 @@ func TestAuditDiskFull(t *testing.T) {
 		}
 		return r.Status
 	}
-	ready, stream := d.untilOutput(t.Context(), shell("calculator", "echo ready; sleep 3600"))
+	ready, stream := d.untilOutput(t.Context(), shell("data-analysis", "echo ready; sleep 3600")) // calculator may run for 10 s only
 	filler := disktest.Fill(t, logs)
 	var err error
 	// The last page of the newest file may still have room, even for the small entries that say how many

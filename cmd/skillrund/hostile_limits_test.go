@@ -230,8 +230,9 @@ while True:
 		}
 	}
 
-	// Each may have 512 MiB, all together 640.
-	const fills = "x = []\nwhile True: x.append(b'x' * (1 << 20))\n"
+	// Each may have 512 MiB, all together 640. Each waits when it has 300, so that the first does not reach its own limit
+	// before the others have begun.
+	const fills = "import time\nx = [b'x' * (1 << 20) for _ in range(300)]\ntime.sleep(10)\nwhile True: x.append(b'x' * (1 << 20))\n"
 	var eaters sync.WaitGroup
 	var mu sync.Mutex
 	tenants := 0

@@ -42,7 +42,7 @@ func TestRemovedTenantHasNoNetworkHelper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\nnetwork: {'skills': {calculator: {allow: [public]}}}\n")
+	d := startDaemonIn(t, dir, withTokens+"tenants_dir: tenants\nnetwork: {'skills': {calculator: {allow: [public]}, data-analysis: {allow: [public]}}}\n")
 	acme, globex := d.asTenant(t.Context(), "acme", "admin"), d.asTenant(t.Context(), "globex", "invoke")
 	runs := d.begin(acme)
 	acmes := d.networkHelpers()

@@ -16,7 +16,7 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "finder", "allowed-tools: Bash", nil)
-	d := startDaemonIn(t, dir, "limits: {default: {memory: 128MiB}}\n")
+	d := startDaemonIn(t, dir, "grace: 5s\nlimits: {default: {memory: 128MiB}}\n")
 	bounded := func(req *pb.ExecuteRequest, l *pb.ExecutionLimits) *pb.ExecuteRequest {
 		req.Limits = l
 		return req

@@ -24,7 +24,7 @@ func (d *running) asTenant(ctx context.Context, tenant, role string) context.Con
 // begin starts a program that runs until it is cancelled, and returns its ID.
 func (d *running) begin(ctx context.Context) string {
 	d.t.Helper()
-	req := shell("calculator", "echo started; sleep 600")
+	req := shell("data-analysis", "echo started; sleep 600") // calculator may run for 10 s only
 	req.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
 	stream, err := d.runs.Execute(ctx, req)
 	if err != nil {

@@ -341,6 +341,9 @@ func TestAuditOfConnections(t *testing.T) {
 	x := networked(t, n, 0, func(c *Config) { c.Audit = log })
 	id := execute(t, x, scriptRequest())
 	follow(t, x, id)
+	if err := log.Close(); err != nil { // ends the checkpoints, too
+		t.Fatal(err)
+	}
 	for _, event := range []audit.Event{audit.Connections, audit.End} {
 		e := audited(t, dir, event, id)
 		if e.Tenant != who.Tenant || e.Network == nil || len(e.Network.Connections) != 1 || e.Network.Connections[0].Name != "a.example" {
@@ -358,7 +361,7 @@ func auditedEnd(t *testing.T, dir, id string) audit.Entry {
 // audited returns the entry of an event of an execution.
 func audited(t *testing.T, dir string, event audit.Event, id string) (e audit.Entry) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	files, err := filepath.Glob(filepath.Join(dir, "audit-*.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
