@@ -93,7 +93,8 @@ UNCOUNTED := ./cmd/skillrund ./internal/bench ./internal/survey
 # The first of the other packages, in the order in which go test begins them: the longest one with those that wait most
 # of the time, and then the next longest ones.
 FIRST := ./sandbox ./internal/network ./cmd/skillrun ./internal/network/gateway \
-	./internal/environment ./sandbox/internal/pyzygote ./internal/mcp ./internal/executor ./internal/toolview ./internal/record
+	./internal/environment ./sandbox/internal/pyzygote ./internal/mcp ./internal/executor ./internal/toolview ./internal/record \
+	./internal/server
 
 # make lint runs vet. Test binaries need no symbol tables, which take time to link.
 TEST_FLAGS = -vet=off -ldflags='-s -w' -count=1 -timeout 40m
