@@ -147,7 +147,7 @@ func (s *Store) ByKey(ctx context.Context, tenant, key string) (Execution, error
 	if err != nil {
 		return Execution{}, err
 	}
-	s.refresh(&claimed.Execution)
+	s.refresh(ctx, claimed)
 	return claimed.Execution, nil
 }
 

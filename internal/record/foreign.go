@@ -43,6 +43,25 @@ func (r *Reader) openRemote(ctx context.Context, s *Store, x *row) error {
 	return nil
 }
 
+// newestElsewhere returns the sequence number of the newest whole event of an execution that another process runs, and 0
+// after an error. It reads all events, because their index comes with the end.
+func (s *Store) newestElsewhere(ctx context.Context, x *row) (seq uint64) {
+	r := &Reader{id: x.ID}
+	if err := r.openRemote(ctx, s, x); err != nil {
+		return 0
+	}
+	defer r.Close()
+	size, _, err := r.remote.look(ctx)
+	for err == nil {
+		var e Event
+		if e, err = r.frames.next(size); err == nil {
+			seq = e.Seq
+			e.Release()
+		}
+	}
+	return seq
+}
+
 func (m *remote) ReadAt(b []byte, at int64) (int, error) {
 	if m.f != nil {
 		return m.f.ReadAt(b, at)

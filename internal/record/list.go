@@ -65,7 +65,7 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next stri
 		next = f.token().encode(all[len(all)-1].n)
 	}
 	for _, x := range all {
-		s.refresh(&x.Execution)
+		s.refresh(ctx, x)
 		page = append(page, x.Execution)
 	}
 	return page, next, nil

@@ -100,11 +100,24 @@ func findKey(ctx context.Context, q querier, tenant, key string) (*row, error) {
 
 // refresh sets LastSeq of an open execution, which its row doesn't have.
 // An update of the row for each event would cost a transaction each.
-func (s *Store) refresh(x *Execution) {
+// Without a log the execution has ended since the row was read, and the row has its end after a flush; or another
+// process runs it. Errors are left to who reads the events.
+func (s *Store) refresh(ctx context.Context, x *row) {
+	if x.State == Ended {
+		return
+	}
 	if l := s.liveLog(x.ID); l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		x.LastSeq = max(x.LastSeq, l.seq)
+		return
+	}
+	s.flushForQuery(ctx)
+	if again, err := getRow(ctx, s.db.queries, "n = ?", x.n); err == nil && again.ID == x.ID {
+		*x = *again
+	}
+	if x.State != Ended && s.foreign(x.ID) != nil {
+		x.LastSeq = max(x.LastSeq, s.newestElsewhere(ctx, x))
 	}
 }
 
@@ -128,6 +141,6 @@ func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
 	if err != nil {
 		return Execution{}, of(id, err)
 	}
-	s.refresh(&x.Execution)
+	s.refresh(ctx, x)
 	return x.Execution, nil
 }

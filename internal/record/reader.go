@@ -38,12 +38,13 @@ type Reader struct {
 func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
 	r := &Reader{id: id, after: after}
 	// Take the log before the row. In the other order the execution could end in
-	// between, and r would have neither an open log nor an ended row.
+	// between, and r would have neither an open log nor an ended row. Ask for the other process before the log: in the
+	// other order Adopt could open the log in between.
+	remote := s.foreign(id) != nil
 	l := s.liveLog(id)
 	if l != nil && r.join(l, tenant) {
 		return r, nil
 	}
-	remote := s.foreign(id) != nil // before the row, too
 	s.flushForQuery(ctx)
 	x, err := findRow(ctx, s.db.queries, tenant, id)
 	if err != nil {

@@ -48,6 +48,25 @@ func inRows(l *Log) bool {
 	return l.inRows()
 }
 
+// An execution ends between the look at its row and the look for its log.
+func TestEndsDuringAQuery(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{ID: "x", Created: start})
+	if err := l.Started(t.Context(), start, nil); err != nil {
+		t.Fatal(err)
+	}
+	appendOutput(t, l, "output")
+	s.flushForQuery(t.Context())
+	x, err := findRow(t.Context(), s.db.queries, "a", "x")
+	if err != nil || x.State != Running {
+		t.Fatalf("got %+v, %v", x, err)
+	}
+	end(t, l, "EXITED", start.Add(time.Minute))
+	if s.refresh(t.Context(), x); x.State != Ended || x.LastSeq != 4 {
+		t.Errorf("got %+v", x)
+	}
+}
+
 // A short execution has no file, and every reader gets the same events: one that
 // joined before the end, one after it, and one of the next process.
 func TestShortExecution(t *testing.T) {

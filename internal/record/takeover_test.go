@@ -169,6 +169,9 @@ func TestTakeover(t *testing.T) {
 		if got, _, err := s.ListArtifacts(t.Context(), "a", id, 0, ""); len(got) != 0 || err != nil {
 			t.Errorf("%s: before the end: got %v, %v", id, got, err)
 		}
+		if x := get(t, s, "a", id); x.State != Running || x.LastSeq != seq {
+			t.Errorf("%s: before the end: got %+v, want event %d", id, x, seq)
+		}
 		p.must("end", id, "EXITED")
 		if seq++; <-events != seq {
 			t.Errorf("%s: the end is another event than %d", id, seq)
