@@ -346,21 +346,27 @@ input()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	locks := 0
-	for line := range strings.Lines(string(text)) { // "1: FLOCK  ADVISORY  WRITE 312 00:2b:1234 0 EOF", proc_locks(5)
-		fields := strings.Fields(line)
-		if len(fields) > 4 && fields[1] == "FLOCK" {
-			if pid, err := strconv.Atoi(fields[4]); err == nil && slices.Contains(pids, pid) {
-				locks++
+	// Other processes lock files between two reads of the list, which shifts it. So the list is read again.
+	if err := eventually(func() error {
+		text, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			return err
+		}
+		locks := 0
+		for line := range strings.Lines(string(text)) { // "1: FLOCK  ADVISORY  WRITE 312 00:2b:1234 0 EOF", proc_locks(5)
+			fields := strings.Fields(line)
+			if len(fields) > 4 && fields[1] == "FLOCK" {
+				if pid, err := strconv.Atoi(fields[4]); err == nil && slices.Contains(pids, pid) {
+					locks++
+				}
 			}
 		}
-	}
-	if locks != 100 {
-		t.Errorf("%d locks, want 100", locks)
+		if locks != 100 {
+			return fmt.Errorf("%d locks, want 100", locks)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	fmt.Fprintln(stdin)

@@ -194,10 +194,13 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 	}
 	ask := func(s Spec) {
 		t.Helper()
-		rested()
-		if got := run(t, h, s, ""); got.exit.End != Exited {
-			t.Errorf("got %+v", got)
-		}
+		until(t, "no Python zygote is started", func() bool {
+			rested() // none starts while the other one forks a child
+			if got := run(t, h, s, ""); got.exit.End != Exited {
+				t.Errorf("got %+v", got)
+			}
+			return pythonEntries(h)[s.pythonKey()] != nil
+		})
 		waitForReady(t, h, s)
 	}
 	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"csv"}, "-c", "pass")

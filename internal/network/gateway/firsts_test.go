@@ -105,7 +105,11 @@ func TestHeadsAreBounded(t *testing.T) {
 			"slow":  {"GET / HTTP/1.1\r\nHost: www.test\r\n", "in time"},
 		} {
 			for _, first := range []string{"", whole} {
-				b := newBox(t, rules[0], rules[1], func(c *Config) { c.Limits.Hello = 300 * time.Millisecond })
+				b := newBox(t, rules[0], rules[1], func(c *Config) {
+					if name == "slow" {
+						c.Limits.Hello = time.Second // the first request needs a part of it
+					}
+				})
 				c := b.dialNamed(t, "80", "www.test")
 				if _, _ = io.WriteString(c, first); first != "" {
 					if _, err := c.Read(make([]byte, 1000)); err != nil {
@@ -126,7 +130,7 @@ func TestHeadsAreBounded(t *testing.T) {
 func TestIdleBetweenRequests(t *testing.T) {
 	newZone(t)
 	serveHTTP(t, networktest.Public+":80", false)
-	b := newBox(t, []string{"www.test"}, nil, func(c *Config) { c.Limits.Hello, c.Limits.Idle = 100*time.Millisecond, 300*time.Millisecond })
+	b := newBox(t, []string{"www.test"}, nil, func(c *Config) { c.Limits.Hello, c.Limits.Idle = time.Second, 1500*time.Millisecond })
 	c := b.dialNamed(t, "80", "www.test")
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: www.test\r\n\r\n")
 	_, _ = io.ReadAll(c) // until Idle
