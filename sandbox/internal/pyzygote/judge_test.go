@@ -145,6 +145,9 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "a module in a virtual environment", files: map[string]string{"venv/pyvenv.cfg": "", "venv/json.py": "print('venv')"}, args: []string{"-c", judgedCode, "/workspace/venv"}, by: "exec"},
 		{name: "a package of a virtual environment", files: map[string]string{packages + "/json.py": "print('package')"}, args: []string{"-c", judgedCode, "/workspace/" + packages}, by: "exec"},
 		{name: "a part of a package of a virtual environment", files: map[string]string{packages + "/a/json.py": ""}},
+		{name: "a zip file", files: map[string]string{"lib/vendor.ZIP": zip}, args: []string{"-c", judgedCode, "/workspace/lib/vendor.ZIP"}, by: "exec"},
+		{name: "a link to a wheel", files: map[string]string{"vendor.whl": zip, "vendor": "->vendor.whl"}, args: []string{"-c", judgedCode, "/workspace/vendor"}, by: "exec"},
+		{name: "a directory with a zip file's name", files: map[string]string{"vendor.zip/mine.py": ""}, args: []string{"-c", judgedCode, "/workspace/vendor.zip"}},
 		{name: "many names", files: many, args: []string{"many/main.py"}, by: "exec"},
 		{name: "many links", files: links, args: []string{"link1500"}, by: "exec"},
 		{name: "some links", files: links, args: []string{"link20"}, by: "exec"}, // the others are in a circle's way
@@ -188,7 +191,7 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "NUL on the path", files: pth(`import sys; sys.path.append("\\0")`), env: base, by: "any"},
 		{name: "surrogates on the path", files: pth(`import sys; sys.path.append("\\ud800")`), env: base, by: "any"},
 		{name: "a long path on the path", files: pth("import sys; sys.path.append('x' * 5000)"), env: base, by: "any"},
-		{name: "a zip file on the path", files: map[string]string{"base/lib/" + version + "/site-packages/odd.pth": "/workspace/a.zip\n", "a.zip": zip}, env: base}, // found after the barrier has said that it runs
+		{name: "a zip file on the path", files: map[string]string{"base/lib/" + version + "/site-packages/odd.pth": "/workspace/a.data\n", "a.data": zip}, env: base}, // found after the barrier has said that it runs
 		{name: "no recursion", files: pth("import sys; sys.setrecursionlimit(40)"), env: base, by: "any", differs: true},
 		{name: "no files", files: pth("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"), env: base, by: "any", differs: true},
 		{name: "no functions", files: pth("import os; os.scandir = os.readlink = os.stat = None"), env: base, by: "any", differs: true},

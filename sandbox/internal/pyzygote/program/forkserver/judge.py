@@ -64,8 +64,9 @@ _SITE = re.compile(r"/venv/lib(64)?/python[\d.]+/site-packages")
 
 def hides_beneath(top, preloaded):
     """Whether a directory beneath top has a module with the name of a preloaded one. Any of
-    these directories may come first on sys.path. Also true if there are too many files. Of the
-    packages of the skill's virtual environment, which can be many, only the names count."""
+    these directories may come first on sys.path. Also true if there are too many files, or if one
+    is an archive of modules: a child opens none. Of the packages of the skill's virtual
+    environment, which can be many, only the names count."""
     left, found = MAX_WALKED, [(top, 0)]
     while found:
         directory, depth = found.pop()
@@ -87,8 +88,14 @@ def hides_beneath(top, preloaded):
     return False
 
 
+# How the names of files end that Python can import modules from (zipimport).
+_ARCHIVES = (".zip", ".whl", ".egg", ".pyz")
+
+
 def is_module(name, directory, preloaded):
-    """Whether a file may be a module with the name of a preloaded one."""
+    """Whether a file may be, or have, a module with the name of a preloaded one."""
+    if name.lower().endswith(_ARCHIVES):
+        return True
     stem, _, suffix = name.partition(".")
     if suffix not in ("py", "pyc") and not suffix.endswith("so"):
         return False
@@ -96,8 +103,10 @@ def is_module(name, directory, preloaded):
 
 
 def hides_by_link(entry, top, preloaded):
-    """Whether a link leads to a package that hides a preloaded module, or to a directory
-    outside of top."""
+    """Whether a link leads to a package that hides a preloaded module, to an archive, or to a
+    directory outside of top."""
+    if entry.is_file():
+        return where_is(entry.path).lower().endswith(_ARCHIVES)
     return entry.is_dir() and (entry.name in preloaded or not (where_is(entry.path) + "/").startswith(top + "/"))
 
 
