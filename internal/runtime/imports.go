@@ -93,6 +93,10 @@ var searching = []*lazyregexp.Regexp{
 	lazyregexp.New(`sitedir\b`),
 	lazyregexp.New(`chdir\b`),
 	lazyregexp.New(`runpy\b`),
+	lazyregexp.New(`discover\b`), // unittest.TestLoader
+	lazyregexp.New(`pytest\b`),
+	lazyregexp.New(`load_module\b`), // of loaders and of imp: it loads into a module of that name that is there already
+	lazyregexp.New(`load_source\b`),
 }
 
 // SearchesElsewhere reports whether a Python that runs the text may search other

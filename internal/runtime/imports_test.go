@@ -55,6 +55,11 @@ func TestSearchesElsewhere(t *testing.T) {
 		"import site\nsite.addsitedir('lib')\n":                         true,
 		"import os\nos.chdir('lib')\n":                                  true,
 		"import runpy\nrunpy.run_path('lib/run.py', run_name='main')\n": true,
+		"import unittest\nunittest.TestLoader().discover('tests')\n":    true,
+		"import pytest\npytest.main(['tests'])\n":                       true,
+		"import imp\nimp.load_source('csv', 'lib/csv.txt')\n":           true,
+		"SourceFileLoader('csv', 'lib/csv.txt').load_module()\n":        true,
+		"import unittest\nunittest.main()\n":                            false,
 	} {
 		if got := SearchesElsewhere([]byte(text)); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
