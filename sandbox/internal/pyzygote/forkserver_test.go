@@ -672,7 +672,9 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "a setting of a package of a package", args: []string{"-c", "pass"}, env: "MPMATH_NOGMPY=1", by: "exec"},
 		{name: "a setting that the code makes", args: []string{"-c", "import os; os.environ['OMP_NUM_THREADS'] = '2'"}, by: "exec"},
 		{name: "a setting by a keyword", args: []string{"-c", "import os; os.environ |= dict(OMP_NUM_THREADS='2')"}, by: "exec"},
+		{name: "a setting of OpenSSL", args: []string{"-c", "import os; os.environ['OPENSSL_CONF'] = '/workspace/none'\nimport hashlib"}, by: "exec"},
 		{name: "other words", args: []string{"-c", "print('COMP_X', \"OMP\") # OMP_NUM_THREADS"}, want: "COMP_X"},
+		{name: "a version", args: []string{"-c", "import ssl; print(ssl.OPENSSL_VERSION == '')"}, want: "False"},
 		{name: "a setting of the C library", args: []string{"-c", "pass"}, env: "MALLOC_ARENA_MAX=1", by: "exec"},
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
 	} {

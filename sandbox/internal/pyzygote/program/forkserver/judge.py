@@ -19,9 +19,9 @@ MAX_TEXT = 1 << 16  # of a script, searched for names of files
 MAX_ZIP_END = 22 + 0xFFFF  # the last record of a zip file begins in its last so many bytes
 
 
-# How the names of variables begin that packages of the zygote's list read at their import.
+# How the names of variables begin that modules of the zygote's list read at their import.
 OF_PACKAGES = ("BLIS_", "GOTO_", "KMP_", "MKL_", "MPMATH_", "NETWORKX_", "NPY_", "NUMEXPR_", "NUMPY_", "OMP_", "OPENBLAS_")
-OF_PACKAGES += ("OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "RL_", "SCIPY_", "SYMPY_", "VECLIB_")
+OF_PACKAGES += ("OPENPYXL_", "OPENSSL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "RL_", "SCIPY_", "SYMPY_", "VECLIB_")
 
 
 def settings(env):
