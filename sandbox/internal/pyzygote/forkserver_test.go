@@ -674,6 +674,16 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "a setting by a keyword", args: []string{"-c", "import os; os.environ |= dict(OMP_NUM_THREADS='2')"}, by: "exec"},
 		{name: "a setting of OpenSSL", args: []string{"-c", "import os; os.environ['OPENSSL_CONF'] = '/workspace/none'\nimport hashlib"}, by: "exec"},
 		{name: "other words", args: []string{"-c", "print('COMP_X', \"OMP\") # OMP_NUM_THREADS"}, want: "COMP_X"},
+		{name: "a configuration of logging", args: []string{"-c", `import logging.config
+logging.config.dictConfig({"version": 1})
+import asyncio
+print("disabled", logging.getLogger("asyncio").disabled)`}, by: "exec", want: "disabled False"},
+		{name: "another class of loggers", args: []string{"-c", `import logging
+class Logger(logging.Logger): pass
+logging.setLoggerClass(Logger)
+import asyncio
+print(type(logging.getLogger("asyncio")))`}, by: "exec", want: "__main__.Logger"},
+		{name: "other logging", args: []string{"-c", "import logging; logging.basicConfig(); print('dictConfigurator')"}, want: "dictConfigurator"},
 		{name: "a version", args: []string{"-c", "import ssl; print(ssl.OPENSSL_VERSION == '')"}, want: "False"},
 		{name: "a setting of the C library", args: []string{"-c", "pass"}, env: "MALLOC_ARENA_MAX=1", by: "exec"},
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},

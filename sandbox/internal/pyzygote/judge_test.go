@@ -260,6 +260,7 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		{"judge", "def first_on_path(argv):"},
 		{"judge", "def names_a_module(text, preloaded):"},
 		{"judge", "def names_a_setting(text):"},
+		{"judge", "def depends_on_order(text):"},
 		{"judge", "def may_be_zip(path):"},
 		{"judge", "def find_user_site():"},
 		{"judge", "def runs_code(path):"},

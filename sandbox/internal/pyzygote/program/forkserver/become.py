@@ -23,6 +23,7 @@ start of a Python, but is always correct. The reasons are:
 - a module near the script or among its packages has the name of a preloaded one, and would
   be imported instead (judge.hides), or the judgement would take too long;
 - the script's text names the file of such a module, so it may write one (judge.names_a_module);
+- the script's text depends on the order of imports (judge.depends_on_order);
 - any step here raises an exception: a new Python reports the error itself.
 """
 

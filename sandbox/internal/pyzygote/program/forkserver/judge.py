@@ -170,6 +170,16 @@ def names_a_setting(text):
     return _SETTING.search(text) is not None
 
 
+# These change existing loggers or the class of later ones. A preloaded package has its loggers already.
+_LOGGERS = "dictConfig|fileConfig|setLoggerClass"
+_IN_ORDER = re.compile(r"\b(?:{0})\b".format(_LOGGERS))
+
+
+def depends_on_order(text):
+    """Whether a text has a name whose use has another result after certain imports."""
+    return _IN_ORDER.search(text) is not None
+
+
 def find_user_site():
     """The directory of the user's packages. None if Python would not add one."""
     site.USER_BASE = site.USER_SITE = None
@@ -203,6 +213,6 @@ def may_fork(zygote, command):
     if first is None or hides(first, preloaded):
         return False
     text = text_of(argv)
-    if names_a_module(text, preloaded) or names_a_setting(text):
+    if names_a_module(text, preloaded) or names_a_setting(text) or depends_on_order(text):
         return False
     return not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
