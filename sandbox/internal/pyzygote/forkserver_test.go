@@ -683,6 +683,8 @@ class Logger(logging.Logger): pass
 logging.setLoggerClass(Logger)
 import asyncio
 print(type(logging.getLogger("asyncio")))`}, by: "exec", want: "__main__.Logger"},
+		{name: "gevent", args: []string{"-c", "try:\n    from gevent import monkey; monkey.patch_all()\nexcept ImportError:\n    print('none')"}, by: "exec"},
+		{name: "eventlet", args: []string{"-c", "try:\n    import eventlet; eventlet.monkey_patch()\nexcept ImportError:\n    print('none')"}, by: "exec"},
 		{name: "other logging", args: []string{"-c", "import logging; logging.basicConfig(); print('dictConfigurator')"}, want: "dictConfigurator"},
 		{name: "a version", args: []string{"-c", "import ssl; print(ssl.OPENSSL_VERSION == '')"}, want: "False"},
 		{name: "a setting of the C library", args: []string{"-c", "pass"}, env: "MALLOC_ARENA_MAX=1", by: "exec"},
