@@ -771,6 +771,22 @@ print(os.urandom(8).hex())
 	}
 }
 
+// At its import urllib3 notes whether the network has IPv6. The zygote's network is another one.
+func TestForkServerNetwork(t *testing.T) {
+	t.Parallel()
+	const module = "pip._vendor.urllib3.util.connection"
+	server := startForkServer(t, forkServerPython(), module)
+	if !slices.Contains(server.ready.Imported, module) {
+		t.Skip("this Python has no pip with urllib3")
+	}
+	c := newForkTarget(t, publicDir(t), forkServerAlso()...) // its loopback interface is down
+	code := "import " + module + " as connection; print(connection.HAS_IPV6)"
+	got := server.run(c, forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", code}, Env: server.environment("")}, "", "")
+	if got != (forkServerResult{stdout: "False\n"}) {
+		t.Errorf("got %v, want no IPv6", got)
+	}
+}
+
 // The daemon reads a child's posture from the kernel before it gives the child a command.
 func TestForkServerPosture(t *testing.T) {
 	skills := publicDir(t)

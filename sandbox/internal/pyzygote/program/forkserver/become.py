@@ -221,6 +221,7 @@ def add_packages(zygote, barrier, command):
 def reconfigure(zygote, command):
     set_time_zone(command["env"])
     renew.renew_clock()
+    renew.renew_network()
     configure(command["argv"], zygote.layout[4])
     renew_main()
     exit.sentinel(zygote, lines.use() if command.get("lines") else [])

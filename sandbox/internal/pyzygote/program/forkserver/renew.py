@@ -60,6 +60,15 @@ def renew_clock():
         logging._startTime = time.time() if type(logging._startTime) is float else time.time_ns()
 
 
+def renew_network():
+    """Has urllib3 look again whether it can use IPv6, which it does at its import. It must be called in
+    the network of the child."""
+    for package in ("urllib3", "pip._vendor.urllib3"):
+        connection = sys.modules.get(package + ".util.connection")
+        if hasattr(connection, "HAS_IPV6") and hasattr(connection, "_has_ipv6"):
+            connection.HAS_IPV6 = connection._has_ipv6("::1")
+
+
 def renew_streams():
     """Makes the standard streams from the descriptors, as Python's start does. It uses the
     zygote's settings: a child with other settings executes a Python instead."""
