@@ -603,6 +603,40 @@ func runBoth(t *testing.T, server *forkServer, ready, bare *forkTarget, command 
 	return got, want
 }
 
+// Half a line comes before the output of a forked process, and comes once, as in a Python whose streams are unbuffered.
+func TestForkServerForksInALine(t *testing.T) {
+	t.Parallel()
+	server := startForkServer(t, forkServerPython())
+	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
+	const fork = `
+pid = os.fork()
+if pid == 0:
+    print("child", end=" ")
+    sys.exit()
+os.waitpid(pid, 0)
+print("parent")
+`
+	for _, tt := range []struct{ name, code string }{
+		{"output", `print("half", end=" ")`},
+		{"errors", `print("half", end=" ", file=sys.stderr)`},
+		{"a hook that prints", `os.register_at_fork(before=lambda: print("hook", end=" "))`},
+		{"a program that collects blocks", `sys.stdout.reconfigure(line_buffering=False, write_through=False); print("half", end=" ")`},
+		{"closed output", `sys.stderr.close(); print("half", end=" ")`},
+		{"no output", `sys.__stderr__ = None; print("half", end=" ")`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer func(t testing.TB) { server.t = t }(server.t)
+			server.t = t
+			command := forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", "import os, sys\n" + tt.code + fork}, Lines: true}
+			got := server.run(c, command, "", "")
+			command.Exec = true
+			if want := server.run(c, command, "", "exec"); got != want {
+				t.Errorf("got %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
 // Command lines other than the name of a script.
 func TestForkServerCommands(t *testing.T) {
 	t.Parallel()

@@ -4,12 +4,13 @@ With PYTHONUNBUFFERED=1 Python passes on each write, and one print is a write fo
 argument and one for the end of the line. A reader needs whole lines, and a prompt before
 the program waits for the answer. These streams pass on exactly that: at the end of a
 line, before standard input is read, and at the end of the program, as Python's streams do on
-a terminal. They write everything or raise an exception, also if a signal comes or if the
-descriptor does not block. Python's own unbuffered streams lose the rest then, because the text
-layer ignores how much the raw stream has written.
+a terminal, and also before os.fork. They write everything or raise an exception, also if a
+signal comes or if the descriptor does not block. Python's own unbuffered streams lose the rest
+then, because the text layer ignores how much the raw stream has written.
 """
 
 import io
+import os
 import sys
 
 
@@ -30,6 +31,17 @@ def pass_on_prompt():
         sys.__stdout__.flush()
     except Exception:
         pass  # closed or broken: the program's next write says so
+
+
+def pass_on_pieces():
+    """Passes on the pieces of a line before a fork, so that the new process doesn't have them, too.
+    A stream that the program has made to collect blocks keeps them, as in a started Python."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            if stream.line_buffering:
+                stream.flush()
+        except Exception:
+            pass  # none, closed or broken: the program's next write says so
 
 
 def keep_rest(raw):
@@ -82,6 +94,7 @@ def use():
     for stream in (sys.stdout, sys.stderr):
         rests.append(keep_rest(stream.buffer))
         stream.reconfigure(line_buffering=True, write_through=False)
+    os.register_at_fork(before=pass_on_pieces)
     raw, old = Input(0, "rb", closefd=False), sys.stdin
     raw.name = "<stdin>"
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(raw), old.encoding, old.errors, "\n")
