@@ -95,7 +95,7 @@ func judge(t *testing.T, server *forkServer, c *forkTarget, command forkServerCo
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
 	t.Parallel()
-	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
+	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv", "subprocess", "nothing"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
 	python := server.cmd.Args[0]
 	version := forkServerVersion(t)
 	pth := func(line string) map[string]string {
@@ -148,6 +148,8 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "a zip file", files: map[string]string{"lib/vendor.ZIP": zip}, args: []string{"-c", judgedCode, "/workspace/lib/vendor.ZIP"}, by: "exec"},
 		{name: "a link to a wheel", files: map[string]string{"vendor.whl": zip, "vendor": "->vendor.whl"}, args: []string{"-c", judgedCode, "/workspace/vendor"}, by: "exec"},
 		{name: "a directory with a zip file's name", files: map[string]string{"vendor.zip/mine.py": ""}, args: []string{"-c", judgedCode, "/workspace/vendor.zip"}},
+		{name: "a module that a preloaded one looked for", files: map[string]string{"lib/msvcrt.py": "print('found')"}, args: []string{"-c", "import sys; sys.path.insert(0, '/workspace/lib'); import subprocess"}, by: "exec"},
+		{name: "a module that the zygote doesn't find", files: map[string]string{"lib/nothing.py": "print('found')"}, args: []string{"-c", "import sys; sys.path.insert(0, '/workspace/lib'); import nothing"}},
 		{name: "many names", files: many, args: []string{"many/main.py"}, by: "exec"},
 		{name: "many links", files: links, args: []string{"link1500"}, by: "exec"},
 		{name: "some links", files: links, args: []string{"link20"}, by: "exec"}, // the others are in a circle's way

@@ -67,6 +67,17 @@ def child(zygote, request, fds):
             os._exit(127)
 
 
+class Missed:
+    """The last finder of sys.meta_path. It notes the names of top-level modules that are not there."""
+
+    def __init__(self):
+        self.names = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if path is None:
+            self.names.add(name)
+
+
 class Zygote:
     """The state of the zygote, which children inherit, and the list of children."""
 
@@ -125,6 +136,8 @@ class Zygote:
         if {"hashlib", "ssl"} & set(request["imports"]):
             keep_openssl()
         stop = renew.watch_generators(self.generators) if request["imports"] else None
+        missed = Missed()
+        sys.meta_path.append(missed)
         for name in request["imports"]:
             try:
                 __import__(name)
@@ -135,6 +148,7 @@ class Zygote:
                 # would not set them as its attributes.
                 for module in [m for m in sys.modules if m.partition(".")[0] == name]:
                     del sys.modules[module]
+        sys.meta_path.remove(missed)
         if stop:
             stop()
         del os.environ["OPENBLAS_NUM_THREADS"]
@@ -148,7 +162,8 @@ class Zygote:
             self.end()
         for finder in sys.meta_path:
             finder.find_spec("usercustomize", None)  # as Python does later; this caches the directories of sys.path
-        self.preloaded = {n for n in sys.modules if "." not in n} - self.bare
+        # Also optional modules that an imported one has not found: a Python that starts near such a module finds it.
+        self.preloaded = {n for n in sys.modules if "." not in n} - self.bare | missed.names - set(failed)
         self.path = frozenset(sys.path)
         self.last_loaded = next(reversed(sys.modules))
         self.names = frozenset(sys.modules) - {"__main__", "sys", "builtins"}
