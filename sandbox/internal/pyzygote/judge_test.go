@@ -95,7 +95,7 @@ func judge(t *testing.T, server *forkServer, c *forkTarget, command forkServerCo
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
 	t.Parallel()
-	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv", "subprocess", "nothing"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
+	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv", "subprocess", "nothing", "msvcrt"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
 	python := server.cmd.Args[0]
 	version := forkServerVersion(t)
 	pth := func(line string) map[string]string {

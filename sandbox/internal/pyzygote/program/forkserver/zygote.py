@@ -139,11 +139,14 @@ class Zygote:
         missed = Missed()
         sys.meta_path.append(missed)
         for name in request["imports"]:
+            known = name in missed.names
             try:
                 __import__(name)
                 imported.append(name)
             except BaseException:
                 failed.append(name)
+                if not known:
+                    missed.names.discard(name)  # no imported module has looked for it
                 # Python removes the package, but not the submodules that it has imported. A child that imports the package
                 # would not set them as its attributes.
                 for module in [m for m in sys.modules if m.partition(".")[0] == name]:
@@ -163,7 +166,7 @@ class Zygote:
         for finder in sys.meta_path:
             finder.find_spec("usercustomize", None)  # as Python does later; this caches the directories of sys.path
         # Also optional modules that an imported one has not found: a Python that starts near such a module finds it.
-        self.preloaded = {n for n in sys.modules if "." not in n} - self.bare | missed.names - set(failed)
+        self.preloaded = {n for n in sys.modules if "." not in n} - self.bare | missed.names
         self.path = frozenset(sys.path)
         self.last_loaded = next(reversed(sys.modules))
         self.names = frozenset(sys.modules) - {"__main__", "sys", "builtins"}
