@@ -52,14 +52,17 @@ func (s *Store) newestElsewhere(ctx context.Context, x *row) (seq uint64) {
 	}
 	defer r.Close()
 	size, _, err := r.remote.look(ctx)
-	for err == nil {
-		var e Event
-		if e, err = r.frames.next(size); err == nil {
-			seq = e.Seq
-			e.Release()
-		}
+	if err != nil {
+		return 0
 	}
-	return seq
+	for {
+		e, err := r.frames.next(size)
+		e.Release()
+		if err != nil || !isWhole(e, nil) {
+			return seq
+		}
+		seq = e.Seq
+	}
 }
 
 func (m *remote) ReadAt(b []byte, at int64) (int, error) {

@@ -101,7 +101,7 @@ func findKey(ctx context.Context, q querier, tenant, key string) (*row, error) {
 // refresh sets LastSeq of an open execution, which its row doesn't have.
 // An update of the row for each event would cost a transaction each.
 // Without a log the execution has ended since the row was read, and the row has its end after a flush; or another
-// process runs it. Errors are left to who reads the events.
+// process runs it. Errors are ignored here: a reader of the events gets them.
 func (s *Store) refresh(ctx context.Context, x *row) {
 	if x.State == Ended {
 		return
