@@ -3,19 +3,19 @@
 # children see it, and it ends with them. It lies in memory, of which the tests need less than 2 GiB.
 #
 # The tests make and remove many files. An ext4 without a journal, which some virtual machines have as their root, takes
-# no inode that was freed in the last minutes (recently_deleted in fs/ext4/ialloc.c). The search for another one was a
-# tenth of the time of make test.
+# no inode that was freed in the last minutes (recently_deleted in fs/ext4/ialloc.c). The search for another one took
+# 6 % of the processor time of make test.
 set -euo pipefail
 
-if ((EUID != 0)); then
-	echo "the tests make sandboxes, which needs root" >&2
-	exit 1
-fi
-if [[ $PWD/ == /var/tmp/* ]]; then
-	echo "==> the tests use the machine's disk, because the source code is in /var/tmp"
-	exec "$@"
-fi
 if [[ ${1-} != --inside ]]; then
+	if ((EUID != 0)); then
+		echo "the tests make sandboxes, which needs root" >&2
+		exit 1
+	fi
+	if [[ $PWD/ == /var/tmp/* ]]; then
+		echo "==> the tests use the machine's disk, because the source code is in /var/tmp"
+		exec "$@"
+	fi
 	exec unshare --mount --propagation slave bash "$0" --inside "$@"
 fi
 shift

@@ -257,8 +257,7 @@ while True:
 `)
 	var bombs []*talk
 	for range 2 {
-		bombs = append(bombs, startTalk(t, h, Spec{Group: "hostile", Program: bomb,
-			Limits: Limits{Processes: 90, Wall: 10 * defaultWall}}, nil))
+		bombs = append(bombs, startTalk(t, h, Spec{Group: "hostile", Program: bomb, Limits: Limits{Processes: 90}}, nil))
 	}
 	g := h.cgroups.Slim(h.groupName(), groupDirPrefix+"hostile")
 	until(t, "the bombs have not reached the group's limit", func() bool {
@@ -282,7 +281,7 @@ x = [b"x" * (1 << 20) for _ in range(90)] # one that eats alone reaches the grou
 print("ready")
 input()
 while True: x.append(b"x" * (1 << 20))
-`), Limits: Limits{MemoryBytes: 200 << 20, Wall: 10 * defaultWall}}
+`), Limits: Limits{MemoryBytes: 200 << 20}}
 	var eaters []*talk
 	for range 2 {
 		eaters = append(eaters, startTalk(t, h, eat, nil))

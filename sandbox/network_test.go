@@ -324,7 +324,7 @@ print("end", flush=True)
 
 func testCut(t *testing.T, h *Host) {
 	n := &testNetwork{}
-	k := startTalk(t, h, Spec{Program: command("python3", "-c", cutProgram), Network: n, Limits: Limits{Wall: 10 * defaultWall}}, nil)
+	k := startTalk(t, h, Spec{Program: command("python3", "-c", cutProgram), Network: n}, nil)
 	k.line("connected\n")
 	if err := n.link.Cut(); err != nil {
 		t.Error(err)

@@ -34,9 +34,7 @@ func startTalkBy(t *testing.T, start func(context.Context, Spec, IO) (*Process, 
 	t.Helper()
 	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
 	s.Env = testEnv
-	if s.Limits.Wall == 0 {
-		s.Limits.Wall = 10 * defaultWall // as run does
-	}
+	s.Limits.Wall = patientWall(s.Limits.Wall)
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	p, err := start(context.Background(), s, IO{Stdin: inR, Stdout: outW, Collect: collect})

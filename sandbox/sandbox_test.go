@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestMain runs the tests like a daemon, in a new mount namespace. With -short it also runs
@@ -87,6 +89,9 @@ type result struct {
 	stdout, stderr string
 }
 
+// patientWall returns wall, or a long time if wall is zero: an emulated machine is slow.
+func patientWall(wall time.Duration) time.Duration { return cmp.Or(wall, 10*defaultWall) }
+
 // run runs s to its end.
 func run(t *testing.T, h *Host, s Spec, stdin string) result {
 	t.Helper()
@@ -97,9 +102,7 @@ func run(t *testing.T, h *Host, s Spec, stdin string) result {
 func runBy(t *testing.T, start func(context.Context, Spec, IO) (*Process, error), s Spec, stdin string) result {
 	t.Helper()
 	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
-	if s.Limits.Wall == 0 {
-		s.Limits.Wall = 10 * defaultWall // an emulated machine is slow
-	}
+	s.Limits.Wall = patientWall(s.Limits.Wall)
 	var out, errs bytes.Buffer
 	io := IO{Stdout: &out, Stderr: &errs}
 	if stdin != "" {

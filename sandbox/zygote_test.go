@@ -59,9 +59,7 @@ func hold(t *testing.T, h *Host, s Spec) *held {
 	t.Helper()
 	s.ID = fmt.Sprintf("held%d", testIDs.Add(1))
 	s.Program, s.Env = bash("echo ready; cat; echo done"), testEnv
-	if s.Limits.Wall == 0 {
-		s.Limits.Wall = 10 * defaultWall // as run does
-	}
+	s.Limits.Wall = patientWall(s.Limits.Wall)
 	r, w := io.Pipe()
 	ready := make(chan struct{})
 	k := &held{in: w, out: &bytes.Buffer{}}

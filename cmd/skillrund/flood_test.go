@@ -124,13 +124,14 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	largest := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
 	largest.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, 16<<20-200)}
 	// The bytes of the execution before count until a moment after its outcome.
-	r, err := d.try(largest)
-	for status.Code(err) == codes.Unavailable && !d.hasExited() {
-		r, err = d.try(largest)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	var r *result
+	until(t, "the bytes of an ended execution still count", func() bool {
+		var err error
+		if r, err = d.try(largest); err != nil && !(status.Code(err) == codes.Unavailable && hasRetryInfo(err)) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	r.wantStdout(t, "16777016\n")
 	select {
 	case err := <-d.exited:

@@ -57,6 +57,7 @@ func TestLargeOutput(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d.t = t
+			// Not calculator, which may run for 10 s only.
 			req := code("data-analysis", fmt.Sprintf("import sys\nn=%d\nb=bytes(range(256))*4096\nwhile n:\n c=b[:n]\n sys.stdout.buffer.write(c)\n n-=len(c)\nsys.stderr.write('done')", tt.total))
 			if tt.limit > 0 {
 				req.Limits = &pb.ExecutionLimits{OutputBytes: uint64(tt.limit)}

@@ -13,7 +13,7 @@ import (
 // A run is what changes of an execution between its acceptance and its outcome. Only the
 // goroutine of Executor.run writes its fields, with two exceptions: the sandbox calls collect
 // before Wait returns, and a write of output may be the first to record the start. Other
-// goroutines use the context and the channels, proc after startDone is closed, and stopping under its lock.
+// goroutines use the context and the channels, proc after startDone is closed, and grace under its lock.
 type run struct {
 	*execution
 	ticket    *admission.Ticket // others ask it for the position only
@@ -31,11 +31,9 @@ type run struct {
 	startDone chan struct{} // closed when the sandbox's start has succeeded or failed
 	done      chan struct{} // closed when the execution has ended
 	proc      process       // set before startDone is closed; nil: none
-	stopping  struct {
-		sync.Mutex
-		grace time.Duration // the shortest of all cancellations
-		asked bool
-	}
+
+	stopping sync.Mutex
+	grace    time.Duration // guarded by stopping: the shortest of all cancellations
 }
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
@@ -60,11 +58,11 @@ func (c *cancellation) Error() string { return "cancelled by " + c.by }
 // cause stays as evidence; of several graces the one that ends first holds (Process.Stop).
 func (r *run) cancel(c *cancellation) {
 	r.stopping.Lock()
-	if s := &r.stopping; !s.asked || c.grace < s.grace {
-		s.grace, s.asked = c.grace, true
+	if r.cancelled() == nil || c.grace < r.grace {
+		r.grace = c.grace
 	}
+	r.end(c) // under the lock, so that the next cancel sees this one
 	r.stopping.Unlock()
-	r.end(c)
 	select {
 	case <-r.startDone:
 		if r.proc != nil {
@@ -78,7 +76,7 @@ func (r *run) cancel(c *cancellation) {
 func (r *run) shortestGrace() time.Duration {
 	r.stopping.Lock()
 	defer r.stopping.Unlock()
-	return r.stopping.grace
+	return r.grace
 }
 
 // cancelled returns why the context has ended, or nil.

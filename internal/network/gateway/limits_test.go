@@ -61,8 +61,11 @@ func TestConnectionLimits(t *testing.T) {
 			})
 			c.Close()
 			b.awaitClosed(t)
-			for b.gateway.entries.tenant.used.Load() != 0 { // the connection counts for a moment after its event
-				time.Sleep(time.Millisecond)
+			// The connection counts for a moment after its event.
+			for late := time.Now().Add(30 * time.Second); b.gateway.entries.tenant.used.Load() != 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(late) {
+					t.Fatal("an ended connection still counts")
+				}
 			}
 			c, err = b.Dial("tcp", address)
 			if err == nil {

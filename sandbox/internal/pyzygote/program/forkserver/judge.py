@@ -172,7 +172,7 @@ def names_a_setting(text):
 
 # These change existing loggers or the class of later ones. A preloaded package has its loggers already.
 _LOGGERS = "dictConfig|fileConfig|setLoggerClass"
-# These replace functions of modules. A preloaded package may hold the old functions: urllib3 has those of ssl.
+# These replace functions of modules such as ssl. A package that is preloaded, such as urllib3, keeps the old ones.
 _PATCHES = "gevent|eventlet"
 _IN_ORDER = re.compile(r"\b(?:{0}|{1})\b".format(_LOGGERS, _PATCHES))
 
