@@ -147,6 +147,10 @@ func TestTakeover(t *testing.T) {
 	waiting := code("hostile", "print('ready', flush=True); open('made', 'w').write(input()); print('finished')")
 	waiting.Session = &pb.SessionUse{SessionId: sessionID}
 	id, s := d.waitsFor(ctx, waiting)
+	before, err := d.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
 	trap := code("hostile", "import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\nprint('ready', flush=True)\nwhile True: time.sleep(0.01)")
 	trap.IdempotencyKey = "under-way"
 	signalled, trapped := d.waitsFor(ctx, trap)
@@ -183,9 +187,14 @@ func TestTakeover(t *testing.T) {
 	if r := <-repeated; r == nil || r.id != signalled || r.stdout.String() != "ready\ngot it\n" {
 		t.Errorf("the repeated request: got %+v", r)
 	}
-	// A reader at the next daemon, and a request that waits for the session.
-	attached := make(chan *result, 1)
+	// Readers at the next daemon, one of which has read "ready" before, and a request that waits for the session.
+	attached, resumed := make(chan *result, 1), make(chan *result, 1)
 	go func() { attached <- next.attach(id, 0) }()
+	until(t, "the next daemon does not see the output", func() bool {
+		got, err := next.runs.GetExecution(ctx, &pb.GetExecutionRequest{ExecutionId: id})
+		return err == nil && got.GetLastSequence() == before.LastSequence
+	})
+	go func() { resumed <- next.attach(id, before.LastSequence) }()
 	waits := shell("calculator", "cat made")
 	waits.Session = &pb.SessionUse{SessionId: sessionID, Wait: true}
 	served := make(chan *result, 1)
@@ -201,6 +210,9 @@ func TestTakeover(t *testing.T) {
 	}
 	if r := <-attached; r == nil || r.stdout.String() != "ready\nfinished\n" || r.outcome.GetExitCode() != 0 {
 		t.Errorf("attached at the next daemon: got %q, %q, %v", r.stdout.String(), r.stderr.String(), r.outcome)
+	}
+	if r := <-resumed; r == nil || r.stdout.String() != "finished\n" || r.outcome.GetExitCode() != 0 {
+		t.Errorf("attached again at the next daemon: got %q, %v", r.stdout.String(), r.outcome)
 	}
 	if r := <-served; r == nil || r.stdout.String() != "from the session" {
 		t.Errorf("the execution that waited for the session: got %q, %q, %v", r.stdout.String(), r.stderr.String(), r.outcome)
